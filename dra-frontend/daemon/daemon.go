@@ -111,7 +111,7 @@ func New(o Options) (*Daemon, error) {
 	d.bootID = bootID
 	d.actuator = actuator{contract.NewAnnouncementReader(o.Config.CDIDir)}
 	now.announced = now.announced.after(d.actuator.Announcement()) // the loop reports an error
-	if now.machine, err = d.discover(now.announced.kubepods); err != nil {
+	if now.machine, err = d.discover(topology.Machine{}, now.announced.kubepods); err != nil {
 		return nil, err
 	}
 	if now.divided, err = o.Config.Divide(now.machine); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/ledger"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/podclaims"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/preflight"
+	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/description"
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/dra-frontend/topology/topologytest"
 )
@@ -38,7 +39,7 @@ func TestCgroupOfAllPodsThatTheActuatorNames(t *testing.T) {
 	dir, err := cdidir.Open(o.Config.CDIDir)
 	require.NoError(t, err)
 	d := &Daemon{o: o, bootID: "boot", actuator: actuator{contract.NewAnnouncementReader(o.Config.CDIDir)}}
-	machine, err := d.discover("")
+	machine, err := d.discover(topology.Machine{}, "")
 	require.NoError(t, err)
 	divided, err := o.Config.Divide(machine)
 	require.NoError(t, err)
@@ -78,7 +79,7 @@ func TestWarningsAboutTheMachine(t *testing.T) {
 	core, logs := observer.New(zapcore.WarnLevel)
 	o.Log, o.Config.SysfsRoot = zap.New(core), dir
 	d := &Daemon{o: o}
-	found, err := d.discover("")
+	found, err := d.discover(topology.Machine{}, "")
 	require.NoError(t, err)
 	machine, err := o.Config.Divide(found)
 	require.NoError(t, err)
@@ -91,19 +92,18 @@ func TestWarningsAboutTheMachine(t *testing.T) {
 		return logs.TakeAll()
 	}
 
-	file := filepath.Join(dir, "devices/system/cpu/cpu1/cache/index2/shared_cpu_list")
-	good, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(file, []byte("1\n"), 0o600))
+	file := filepath.Join(dir, "devices/pci0000:00/pci_bus/0000:00/cpulistaffinity")
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	require.NoError(t, os.WriteFile(file, []byte("x\n"), 0o600))
 	require.Len(t, look(), 1)
 	require.Empty(t, look())
 
-	require.NoError(t, os.WriteFile(file, good, 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("0-3\n"), 0o600))
 	require.Empty(t, look())
-	require.NoError(t, os.WriteFile(file, []byte("1\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("x\n"), 0o600))
 	again := look()
 	require.Len(t, again, 1)
-	require.Contains(t, again[0].ContextMap()["warning"], file[:len(file)-len("cpu1/cache/index2/shared_cpu_list")])
+	require.Contains(t, again[0].ContextMap()["warning"], file)
 }
 
 // A machine that has changed so that the configuration does not fit it takes no new claims, and what claims lack of it is
@@ -122,7 +122,7 @@ func TestMachineThatDoesNotFitAnyMore(t *testing.T) {
 	o := options(t)
 	o.Config.SysfsRoot, o.Config.ManagedCPUs, o.Config.SharedPool.Mode, o.Config.SharedPool.MinCPUs = write(), "2-7", "fixed", 2
 	d := &Daemon{o: o}
-	found, err := d.discover("")
+	found, err := d.discover(topology.Machine{}, "")
 	require.NoError(t, err)
 	divided, err := o.Config.Divide(found)
 	require.NoError(t, err)

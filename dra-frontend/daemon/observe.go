@@ -157,7 +157,7 @@ func (o observation) unfit() error {
 // claims depend on it. On a machine that the configuration does not fit the last
 // zones stay for the claims that are prepared.
 func (d *Daemon) observeMachine(o observation) observation {
-	machine, err := d.discover(o.announced.kubepods)
+	machine, err := d.discover(o.machine, o.announced.kubepods)
 	if err != nil {
 		d.o.Log.Error("machine not read, the last known one stands", zap.Error(err))
 		return o
@@ -176,11 +176,13 @@ func (d *Daemon) observeMachine(o observation) observation {
 	return o
 }
 
-// discover reads the machine. kubepods is the cgroup of all pods that an actuator has announced, empty if none has.
-func (d *Daemon) discover(kubepods string) (topology.Machine, error) {
+// discover reads the machine again, or for the first time if before has no CPU. kubepods is the cgroup of all pods that an actuator
+// has announced, empty if none has.
+func (d *Daemon) discover(before topology.Machine, kubepods string) (topology.Machine, error) {
 	roots := topology.At(d.o.Config.SysfsRoot, d.o.Config.ProcRoot)
 	roots.Kubepods = kubepods
-	m, err := topology.Discover(roots, d.o.PageSize)
+	before.PageSize = d.o.PageSize
+	m, err := before.Again(roots)
 	if err != nil {
 		return m, fmt.Errorf("read the machine: %w", err)
 	}

@@ -37,7 +37,7 @@ func readCPUs(sys source, online contract.CPUSet) ([]CPU, error) {
 		return nil, err
 	}
 	for _, id := range ids {
-		cpus = append(cpus, CPU{ID: id, Socket: sockets[id], Type: CPUStandard})
+		cpus = append(cpus, CPU{ID: id, Socket: sockets[id]})
 	}
 	for i := range cpus {
 		c := &cpus[i]

@@ -14,6 +14,9 @@ import (
 // readTypes sets the type of each CPU: from the event sources that x86 has for
 // each kind of core, else from part number and capacity (arm64).
 func (m Machine) readTypes(sys source) error {
+	for i := range m.CPUs {
+		m.CPUs[i].Type = CPUStandard
+	}
 	performance, err := readEventCPUs(sys, "devices/cpu_core/cpus")
 	if err != nil {
 		return err

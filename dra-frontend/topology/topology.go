@@ -125,6 +125,14 @@ const attempts = 8
 
 // Discover reads the machine. pageSize is the base page size in bytes.
 func Discover(roots Roots, pageSize int64) (Machine, error) {
+	return Machine{PageSize: pageSize}.Again(roots)
+}
+
+// Again reads the machine again. While the same CPUs are online in the same NUMA nodes, their sockets, cores and caches are those of
+// m: they are hardware, and each CPU has ten files about them. After a reading with warnings Again reads these files too, because they
+// may be in order now.
+func (m Machine) Again(roots Roots) (Machine, error) {
+	before, pageSize := m, m.PageSize
 	if pageSize < 1<<10 || pageSize&(pageSize-1) != 0 {
 		return Machine{}, fmt.Errorf("base page size %d is not a power of two of 1024 or more", pageSize)
 	}
@@ -134,7 +142,7 @@ func Discover(roots Roots, pageSize int64) (Machine, error) {
 		return Machine{}, err
 	}
 	for range attempts {
-		m, err := read(sys, proc, roots.Kubepods, online)
+		m, err := read(sys, proc, roots.Kubepods, online, before)
 		m.PageSize = pageSize
 		// A CPU that goes offline loses its files: err may be about such a CPU.
 		now, errNow := sys.cpus(cpuDir + "/online")
@@ -149,8 +157,8 @@ func Discover(roots Roots, pageSize int64) (Machine, error) {
 	return Machine{}, fmt.Errorf("%s: CPUs go or come while they are read, at each of %d attempts", sys.at(cpuDir+"/online"), attempts)
 }
 
-// read reads the machine with these online CPUs.
-func read(sys, proc source, kubepods string, online contract.CPUSet) (Machine, error) {
+// read reads the machine with these online CPUs. before is an earlier reading, or has no CPU.
+func read(sys, proc source, kubepods string, online contract.CPUSet, before Machine) (Machine, error) {
 	if online.IsEmpty() {
 		return Machine{}, fmt.Errorf("%s names no CPU", sys.at(cpuDir+"/online"))
 	}
@@ -158,11 +166,12 @@ func read(sys, proc source, kubepods string, online contract.CPUSet) (Machine, e
 	if err != nil {
 		return Machine{}, err
 	}
-	cpus, err := readCPUs(sys, online)
-	if err != nil {
+	m := Machine{NUMANodes: nodes}
+	if before.hasSameCPUs(online, nodes) {
+		m.CPUs = slices.Clone(before.CPUs)
+	} else if err := m.readHardware(sys, online); err != nil {
 		return Machine{}, err
 	}
-	m := Machine{NUMANodes: nodes, CPUs: cpus}
 	// Kernels without CPU hotplug need not have the file.
 	present, err := sys.cpus(cpuDir + "/present")
 	if err != nil && !missing(err) {
@@ -177,14 +186,29 @@ func read(sys, proc source, kubepods string, online contract.CPUSet) (Machine, e
 	if m.Restricted, m.ForeignPartitions, err = readRestricted(sys, kubepods, online); err != nil {
 		return Machine{}, err
 	}
-	if err := m.assignNodes(); err != nil {
-		return Machine{}, err
-	}
-	m.Warnings = append(m.readCaches(sys), m.readPCIeRoots(sys)...)
+	m.Warnings = append(m.Warnings, m.readPCIeRoots(sys)...)
 	if err := m.readTypes(sys); err != nil {
 		return Machine{}, err
 	}
 	return m, nil
+}
+
+// readHardware reads the online CPUs with their sockets, cores, NUMA nodes and caches.
+func (m *Machine) readHardware(sys source, online contract.CPUSet) (err error) {
+	if m.CPUs, err = readCPUs(sys, online); err != nil {
+		return err
+	}
+	if err := m.assignNodes(); err != nil {
+		return err
+	}
+	m.Warnings = m.readCaches(sys)
+	return nil
+}
+
+// hasSameCPUs reports whether the machine was read without warnings, with the same online CPUs in the same NUMA nodes.
+func (m Machine) hasSameCPUs(online contract.CPUSet, nodes []NUMANode) bool {
+	sameCPUs := func(a, b NUMANode) bool { return a.ID == b.ID && a.CPUs == b.CPUs }
+	return len(m.Warnings) == 0 && m.Online() == online && slices.EqualFunc(m.NUMANodes, nodes, sameCPUs)
 }
 
 // Online returns the ids of the online CPUs.

@@ -41,14 +41,18 @@ func Context() context.Context {
 	return ctx
 }
 
-// NewLogger returns a logger that writes JSON lines to standard error. Of more than a
-// hundred lines with one message in a second it writes every hundredth.
+// allLines is how many lines with one message in a second are all written: a line for each decision, of which there can be hundreds.
+const allLines = 1000
+
+// NewLogger returns a logger that writes JSON lines to standard error. Of the lines with one message in a second it writes the first
+// 1000, and every hundredth of the others.
 func NewLogger(level zapcore.Level) (*zap.Logger, error) {
 	c := zap.NewProductionConfig()
 	c.Level = zap.NewAtomicLevelAt(level)
 	c.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
 	// The text of an error has its context; a stack trace adds nothing.
 	c.DisableStacktrace = true
+	c.Sampling.Initial = allLines
 	return c.Build()
 }
 

@@ -11,10 +11,12 @@ import (
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 )
 
@@ -29,6 +31,26 @@ func get(t *testing.T, url string) (int, string) {
 }
 
 func fine() error { return nil }
+
+// Each decision has a line, also if all pods of a node start at once. An error that comes back for ever does not fill the disk.
+func TestLoggerWritesTheFirstThousandLinesOfASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, err := NewLogger(zapcore.InfoLevel)
+		require.NoError(t, err)
+		written := func(lines int) (n int) {
+			for range lines {
+				if log.Check(zapcore.InfoLevel, "claim prepared") != nil {
+					n++
+				}
+			}
+			return n
+		}
+		require.Equal(t, 1000, written(1000))
+		require.Equal(t, 2, written(200))
+		time.Sleep(time.Second)
+		require.Equal(t, 1000, written(1000))
+	})
+}
 
 func TestProbes(t *testing.T) {
 	bad := errors.New("kubelet has not registered the driver")
