@@ -75,6 +75,10 @@ func (c *Changes) Run(ctx context.Context) {
 		if c.watcher != nil {
 			events, lost = c.watcher.Events, c.watcher.Errors
 		}
+		polls := poll.C
+		if c.watching {
+			polls = nil // a ticker without a receiver wakes nobody up
+		}
 		select {
 		case <-ctx.Done():
 			if c.watcher != nil {
@@ -93,10 +97,7 @@ func (c *Changes) Run(ctx context.Context) {
 			// Events were lost. The files have the state.
 			c.Warn("watch of the CDI directory", err)
 			c.signal()
-		case <-poll.C:
-			if c.watching {
-				continue
-			}
+		case <-polls:
 			if info, err := os.Stat(c.dir); err == nil && !info.ModTime().Equal(last) {
 				last = info.ModTime()
 				c.signal()

@@ -17,8 +17,8 @@ import (
 
 func TestTable(t *testing.T) {
 	require.Contains(t, table([]row{{level: level{500, 100}, rest: time.Minute, of: map[string]usage{
-		frontend: {resident: 40, own: 20, cpu: 600 * time.Millisecond}, actuator: {resident: 22, own: 11},
-	}}}), "| 500 | 100 | 40 MiB | 20 MiB | 1.0 % | 22 MiB | 11 MiB | 0.0 % |\n")
+		frontend: {resident: 40, own: 20, cpu: 600 * time.Millisecond, wakes: 420}, actuator: {resident: 22, own: 11},
+	}}}), "| 500 | 100 | 40 MiB | 20 MiB | 1.0 % | 7 | 22 MiB | 11 MiB | 0.0 % | 0 |\n")
 }
 
 func TestUsageOf(t *testing.T) {
@@ -26,6 +26,7 @@ func TestUsageOf(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, u.own)
 	require.GreaterOrEqual(t, u.resident, u.own)
+	require.Positive(t, u.wakes)
 	_, err = usageOf(1 << 30)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

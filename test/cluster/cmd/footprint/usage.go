@@ -3,12 +3,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/hollow"
@@ -22,13 +22,15 @@ const settled = 75 * time.Second
 type usage struct {
 	resident, own int // MiB; own is anonymous memory (RssAnon)
 	cpu           time.Duration
+	// wakes is how often its threads have given up a CPU to wait: each time something wakes the thread up again.
+	wakes int
 }
 
 // row is what both daemons take beside the claims of a level.
 type row struct {
 	level
 	rest time.Duration
-	// of is by program; its cpu is that of rest.
+	// of is by program; its cpu and wakes are those of rest.
 	of map[string]usage
 }
 
@@ -50,6 +52,7 @@ func (n *node) measure(ctx context.Context, l level, rest time.Duration) (row, e
 	r.rest = time.Since(began)
 	for program, now := range after {
 		now.cpu -= before[program].cpu
+		now.wakes -= before[program].wakes
 		r.of[program] = now
 	}
 	return r, err
@@ -77,35 +80,44 @@ func (n *node) usages() (map[string]usage, error) {
 	return all, nil
 }
 
-// usageOf reads /proc/PID/status and stat (proc(5)).
+// usageOf reads /proc/PID/status and stat, and the status of each thread (proc(5)).
 func usageOf(pid int) (u usage, err error) {
 	if u.cpu, err = hollow.CPUTime(pid); err != nil {
 		return usage{}, err
 	}
-	status, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
+	numbers, err := readStatus(fmt.Sprintf("/proc/%d/status", pid), "VmRSS", "RssAnon")
 	if err != nil {
 		return usage{}, err
 	}
-	defer status.Close()
-	found := 0
-	for lines := bufio.NewScanner(status); lines.Scan(); {
-		for name, field := range map[string]*int{"VmRSS:": &u.resident, "RssAnon:": &u.own} {
-			rest, is := strings.CutPrefix(lines.Text(), name)
-			if !is {
-				continue
-			}
-			kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
-			if err != nil {
-				return usage{}, fmt.Errorf("/proc/%d/status: %w", pid, err)
-			}
-			found++
-			*field = kib >> 10
+	u.resident, u.own = numbers[0]>>10, numbers[1]>>10
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	for _, path := range threads {
+		numbers, err := readStatus(path, "voluntary_ctxt_switches")
+		if err != nil {
+			return usage{}, err
+		}
+		u.wakes += numbers[0]
+	}
+	return u, err
+}
+
+// readStatus returns the numbers of the named lines of a status file.
+func readStatus(path string, names ...string) ([]int, error) {
+	status, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	numbers := make([]int, len(names))
+	for i, name := range names {
+		line := regexp.MustCompile(`(?m)^` + name + `:\s*(\d+)`).FindSubmatch(status)
+		if line == nil {
+			return nil, fmt.Errorf("%s has no number %s: the process has ended", path, name)
+		}
+		if numbers[i], err = strconv.Atoi(string(line[1])); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, name, err)
 		}
 	}
-	if found != 2 {
-		return usage{}, fmt.Errorf("/proc/%d/status has %d of 2 sizes: the process has ended", pid, found)
-	}
-	return u, nil
+	return numbers, nil
 }
 
 // String returns the row as a line of Markdown.
@@ -113,16 +125,17 @@ func (r row) String() string {
 	line := fmt.Sprintf("| %d | %d |", r.ofTemplates, r.named)
 	for _, program := range []string{frontend, actuator} {
 		u := r.of[program]
-		line += fmt.Sprintf(" %d MiB | %d MiB | %.1f %% |", u.resident, u.own, 100*float64(u.cpu)/float64(r.rest))
+		line += fmt.Sprintf(" %d MiB | %d MiB | %.1f %% | %.0f |",
+			u.resident, u.own, 100*float64(u.cpu)/float64(r.rest), float64(u.wakes)/r.rest.Seconds())
 	}
 	return line + "\n"
 }
 
 // table returns the rows as Markdown.
 func table(rows []row) string {
-	text := "| claims from templates | named claims | `dra-frontend` | of it not the program's file | CPU " +
-		"| `nri-actuator` | of it not the program's file | CPU |\n" +
-		"|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+	text := "| claims from templates | named claims | `dra-frontend` | of it not the program's file | CPU | wake-ups each second " +
+		"| `nri-actuator` | of it not the program's file | CPU | wake-ups each second |\n" +
+		"|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
 	for _, r := range rows {
 		text += r.String()
 	}
