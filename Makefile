@@ -160,7 +160,7 @@ prove-isolated: ## Make CYCLES isolated partitions beside moved processes on rea
 
 # Benchmarks by module and package. A number of repetitions does not depend on the machine. The lab has fewer: client-go's
 # fake API server keeps each watch for good, and each claim has one.
-BENCHMARKS ?= cdi-contract:.:. dra-frontend:./placement:.:1000x nri-actuator:./tree:. \
+BENCHMARKS ?= cdi-contract:.:. dra-frontend:./placement:.:1000x dra-frontend:./topology:. nri-actuator:./tree:. \
 	nri-actuator:./nri:CreateContainer:1000x nri-actuator:./nri:Control:1000x nri-actuator:./nri:Apply nri-actuator:./nri:Synchronize \
 	test:./lab:Prepare/one:200x test:./lab:Control:200x test:./lab:Prepare/110:20x test:./lab:Recovery:20x \
 	test:./lab:RuntimeRefresh:20x .:./cmd/cpumem-guard:Guard
