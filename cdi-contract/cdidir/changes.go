@@ -75,9 +75,9 @@ func (c *Changes) Run(ctx context.Context) {
 		if c.watcher != nil {
 			events, lost = c.watcher.Events, c.watcher.Errors
 		}
-		polls := poll.C
+		due := poll.C
 		if c.watching {
-			polls = nil // a ticker without a receiver wakes nobody up
+			due = nil // nobody receives from the ticker then, so it wakes nobody up
 		}
 		select {
 		case <-ctx.Done():
@@ -97,7 +97,7 @@ func (c *Changes) Run(ctx context.Context) {
 			// Events were lost. The files have the state.
 			c.Warn("watch of the CDI directory", err)
 			c.signal()
-		case <-polls:
+		case <-due:
 			if info, err := os.Stat(c.dir); err == nil && !info.ModTime().Equal(last) {
 				last = info.ModTime()
 				c.signal()

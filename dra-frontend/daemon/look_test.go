@@ -66,8 +66,7 @@ func TestCgroupOfAllPodsThatTheActuatorNames(t *testing.T) {
 	require.Equal(t, "0-1", d.observeMachine(last).divided.Machine.Restricted.String(), "at each later look")
 }
 
-// A07: an impossible statement of the kernel is logged when it is seen first,
-// not at every look.
+// A07: a warning about the machine is logged when it is seen first, not at every look.
 func TestWarningsAboutTheMachine(t *testing.T) {
 	s, dir := topologytest.T2(), t.TempDir()
 	sys := s.Sys()
@@ -91,6 +90,12 @@ func TestWarningsAboutTheMachine(t *testing.T) {
 		reports.logNode(before, last)
 		return logs.TakeAll()
 	}
+
+	// A later look takes sockets, cores and caches from the look before.
+	topologyOf1 := filepath.Join(dir, "devices/system/cpu/cpu1/topology")
+	require.NoError(t, os.Rename(topologyOf1, topologyOf1+".away"))
+	require.Empty(t, look())
+	require.NoError(t, os.Rename(topologyOf1+".away", topologyOf1))
 
 	file := filepath.Join(dir, "devices/pci0000:00/pci_bus/0000:00/cpulistaffinity")
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))

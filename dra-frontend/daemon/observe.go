@@ -153,7 +153,7 @@ func (o observation) unfit() error {
 	return o.configFault
 }
 
-// observeMachine reads the machine. After an error the last machine stays, as
+// observeMachine reads the machine again. After an error the last machine stays, as
 // claims depend on it. On a machine that the configuration does not fit the last
 // zones stay for the claims that are prepared.
 func (d *Daemon) observeMachine(o observation) observation {
@@ -181,8 +181,8 @@ func (d *Daemon) observeMachine(o observation) observation {
 func (d *Daemon) discover(before topology.Machine, kubepods string) (topology.Machine, error) {
 	roots := topology.At(d.o.Config.SysfsRoot, d.o.Config.ProcRoot)
 	roots.Kubepods = kubepods
-	before.PageSize = d.o.PageSize
-	m, err := before.Again(roots)
+	before.PageSize = d.o.PageSize // a first reading has no page size yet
+	m, err := before.Reread(roots)
 	if err != nil {
 		return m, fmt.Errorf("read the machine: %w", err)
 	}

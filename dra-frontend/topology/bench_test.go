@@ -32,7 +32,7 @@ func BenchmarkMachine(b *testing.B) {
 	b.Run("again", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			_, err := before.Again(roots)
+			_, err := before.Reread(roots)
 			require.NoError(b, err)
 		}
 	})

@@ -3,6 +3,7 @@
 package topology
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,16 +59,24 @@ func (m Machine) readCaches(sys source) (warnings []string) {
 	return warnings
 }
 
+// errNoCaches means that the kernel shows no cache of a CPU. Of a CPU that is coming or going the kernel shows none, while the
+// CPU is online (cacheinfo of Linux).
+var errNoCaches = errors.New("no caches, while other CPUs have caches")
+
 // readLastLevelCaches returns for each CPU the CPUs that share its last-level
-// cache, and the first fault of each place with a fault.
+// cache, and the first fault of each place with a fault. CPUs without any cache are a fault if other CPUs have caches.
 func (m Machine) readLastLevelCaches(sys source) (lists map[int]contract.CPUSet, faults map[place]error) {
 	online, threads := m.Online(), make(map[int][]int, len(m.CPUs))
 	for _, c := range m.CPUs {
 		threads[c.Core] = append(threads[c.Core], c.ID)
 	}
 	lists, faults = make(map[int]contract.CPUSet, len(m.CPUs)), make(map[place]error)
+	without := 0
 	for _, c := range m.CPUs {
 		list, err := readLastLevelCache(sys, c.ID, contract.CPUs(threads[c.Core]...), online)
+		if errors.Is(err, errNoCaches) {
+			without++
+		}
 		if err != nil && faults[c.place()] == nil {
 			faults[c.place()] = err
 		}
@@ -75,11 +84,14 @@ func (m Machine) readLastLevelCaches(sys source) (lists map[int]contract.CPUSet,
 			lists[c.ID] = list
 		}
 	}
+	if without == len(m.CPUs) {
+		return nil, nil
+	}
 	return lists, faults
 }
 
 // readLastLevelCache returns the online CPUs that share the CPU's unified cache
-// of level 3, else of the highest level; none if the kernel shows no cache, or none of
+// of level 3, else of the highest level; none if the kernel shows none of
 // level 3 and none that more than one core shares.
 func readLastLevelCache(sys source, id int, core, online contract.CPUSet) (contract.CPUSet, error) {
 	var none contract.CPUSet
@@ -110,7 +122,7 @@ func readLastLevelCache(sys source, id int, core, online contract.CPUSet) (contr
 	return list, nil
 }
 
-// lastLevelCache returns the cache's directory and level; level 0 for no cache.
+// lastLevelCache returns the cache's directory and level; level 0 for no unified cache. For no cache at all the error is errNoCaches.
 // The kernel numbers caches from the first level up, so the search from the end
 // reads one directory of most CPUs. Entries without type or level are skipped:
 // the kernel leaves out attributes that it does not know.
@@ -120,8 +132,12 @@ func lastLevelCache(sys source, id int) (best string, bestLevel int64, err error
 	if err != nil {
 		return "", 0, err
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, "index") })
+	if len(names) == 0 {
+		return "", 0, fmt.Errorf("%s: %w", sys.at(dir), errNoCaches)
+	}
 	for _, name := range slices.Backward(names) {
-		if bestLevel == 3 || !strings.HasPrefix(name, "index") {
+		if bestLevel == 3 {
 			continue
 		}
 		kind, err := sys.text(dir + "/" + name + "/type")

@@ -15,7 +15,7 @@ import (
 // each kind of core, else from part number and capacity (arm64).
 func (m Machine) readTypes(sys source) error {
 	for i := range m.CPUs {
-		m.CPUs[i].Type = CPUStandard
+		m.CPUs[i].Type = CPUStandard // CPUs of an earlier reading have its types
 	}
 	performance, err := readEventCPUs(sys, "devices/cpu_core/cpus")
 	if err != nil {

@@ -11,8 +11,8 @@
 //
 // A malformed file is an error that names the file, and so is a missing file
 // that the kernel always has: a guess would put a CPU into a wrong zone. Caches
-// decide no zone: where their files are malformed or contradict each other, the
-// NUMA node is one L3, with a warning. Facts that some kernels, architectures
+// decide no zone: where their files are malformed, contradict each other or
+// are missing for some CPUs only, the NUMA node is one L3, with a warning. Facts that some kernels, architectures
 // or virtual machines leave out have a fallback:
 //
 //   - no NUMA nodes: one node 0 with all CPUs and the memory of /proc/meminfo;
@@ -124,15 +124,15 @@ type CPU struct {
 const attempts = 8
 
 // Discover reads the machine. pageSize is the base page size in bytes.
-func Discover(roots Roots, pageSize int64) (Machine, error) {
-	return Machine{PageSize: pageSize}.Again(roots)
-}
+func Discover(roots Roots, pageSize int64) (Machine, error) { return discover(roots, pageSize, Machine{}) }
 
-// Again reads the machine again. While the same CPUs are online in the same NUMA nodes, their sockets, cores and caches are those of
-// m: they are hardware, and each CPU has ten files about them. After a reading with warnings Again reads these files too, because they
-// may be in order now.
-func (m Machine) Again(roots Roots) (Machine, error) {
-	before, pageSize := m, m.PageSize
+// Reread reads the machine again. It takes sockets, cores, clusters and L3s of m if the same CPUs are online in the same NUMA nodes as in
+// m: the kernel does not change them then, and their files are most of all files. If m has warnings, Reread reads these files too, because
+// they may have been mended. Kinds of cores are read each time, because capacities can change.
+func (m Machine) Reread(roots Roots) (Machine, error) { return discover(roots, m.PageSize, m) }
+
+// discover reads the machine. before is an earlier reading, or has no CPU.
+func discover(roots Roots, pageSize int64, before Machine) (Machine, error) {
 	if pageSize < 1<<10 || pageSize&(pageSize-1) != 0 {
 		return Machine{}, fmt.Errorf("base page size %d is not a power of two of 1024 or more", pageSize)
 	}
@@ -167,7 +167,7 @@ func read(sys, proc source, kubepods string, online contract.CPUSet, before Mach
 		return Machine{}, err
 	}
 	m := Machine{NUMANodes: nodes}
-	if before.hasSameCPUs(online, nodes) {
+	if before.stillHolds(online, nodes) {
 		m.CPUs = slices.Clone(before.CPUs)
 	} else if err := m.readHardware(sys, online); err != nil {
 		return Machine{}, err
@@ -193,7 +193,7 @@ func read(sys, proc source, kubepods string, online contract.CPUSet, before Mach
 	return m, nil
 }
 
-// readHardware reads the online CPUs with their sockets, cores, NUMA nodes and caches.
+// readHardware reads the online CPUs with their sockets, cores, clusters, NUMA nodes and L3s, and sets the warnings about caches.
 func (m *Machine) readHardware(sys source, online contract.CPUSet) (err error) {
 	if m.CPUs, err = readCPUs(sys, online); err != nil {
 		return err
@@ -205,8 +205,9 @@ func (m *Machine) readHardware(sys source, online contract.CPUSet) (err error) {
 	return nil
 }
 
-// hasSameCPUs reports whether the machine was read without warnings, with the same online CPUs in the same NUMA nodes.
-func (m Machine) hasSameCPUs(online contract.CPUSet, nodes []NUMANode) bool {
+// stillHolds reports whether the CPUs of m are those of a machine with these online CPUs and NUMA nodes: m has no warnings, and the
+// same CPUs are online in the same nodes.
+func (m Machine) stillHolds(online contract.CPUSet, nodes []NUMANode) bool {
 	sameCPUs := func(a, b NUMANode) bool { return a.ID == b.ID && a.CPUs == b.CPUs }
 	return len(m.Warnings) == 0 && m.Online() == online && slices.EqualFunc(m.NUMANodes, nodes, sameCPUs)
 }

@@ -41,7 +41,8 @@ func Context() context.Context {
 	return ctx
 }
 
-// allLines is how many lines with one message in a second are all written: a line for each decision, of which there can be hundreds.
+// allLines is how many lines with the same message are written in a second before lines are left out. Each decision has a line, and
+// a second can have hundreds of decisions.
 const allLines = 1000
 
 // NewLogger returns a logger that writes JSON lines to standard error. Of the lines with one message in a second it writes the first

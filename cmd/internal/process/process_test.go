@@ -32,7 +32,7 @@ func get(t *testing.T, url string) (int, string) {
 
 func fine() error { return nil }
 
-// Each decision has a line, also if all pods of a node start at once. An error that comes back for ever does not fill the disk.
+// Each decision has a line, also if all pods of a node start at once. Of an error that comes back for ever, most lines are left out.
 func TestLoggerWritesTheFirstThousandLinesOfASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, err := NewLogger(zapcore.InfoLevel)

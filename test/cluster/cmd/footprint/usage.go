@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"time"
@@ -22,7 +21,7 @@ const settled = 75 * time.Second
 type usage struct {
 	resident, own int // MiB; own is anonymous memory (RssAnon)
 	cpu           time.Duration
-	// wakes is how often its threads have given up a CPU to wait: each time something wakes the thread up again.
+	// wakes is how often threads of the process have waited: after each wait the kernel wakes the thread up.
 	wakes int
 }
 
@@ -90,15 +89,18 @@ func usageOf(pid int) (u usage, err error) {
 		return usage{}, err
 	}
 	u.resident, u.own = numbers[0]>>10, numbers[1]>>10
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
-	for _, path := range threads {
-		numbers, err := readStatus(path, "voluntary_ctxt_switches")
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return usage{}, err
+	}
+	for _, thread := range threads {
+		numbers, err := readStatus(fmt.Sprintf("/proc/%d/task/%s/status", pid, thread.Name()), "voluntary_ctxt_switches")
 		if err != nil {
 			return usage{}, err
 		}
 		u.wakes += numbers[0]
 	}
-	return u, err
+	return u, nil
 }
 
 // readStatus returns the numbers of the named lines of a status file.
