@@ -235,6 +235,20 @@ func TestNUL(t *testing.T) {
 	require.ErrorContains(t, err, "devices/system/cpu/online")
 }
 
+// Some virtual machines show no cache of any CPU.
+func TestMachineWithoutCaches(t *testing.T) {
+	spec := topologytest.T2()
+	sys := spec.Sys()
+	maps.DeleteFunc(sys, func(path string, _ *fstest.MapFile) bool { return strings.Contains(path, "/cache/") })
+	m, err := discover(sys)
+	require.NoError(t, err)
+	require.Empty(t, m.Warnings)
+	for _, c := range m.CPUs {
+		node, _ := m.Node(c.Node)
+		require.Equal(t, node.CPUs.List()[0], c.L3)
+	}
+}
+
 // Messages name the file below its root.
 func TestMessagesNameTheRoot(t *testing.T) {
 	host := t.TempDir()
