@@ -96,14 +96,14 @@ func nameOf(word string) string {
 // table returns the results as Markdown.
 func table(results []result) string {
 	var b strings.Builder
-	b.WriteString("| operation | time | 99 of 100 within | memory | allocations |\n|---|--:|--:|--:|--:|\n")
+	b.WriteString("| operation | time | 99 of 100 within | goal | memory | allocations |\n|---|--:|--:|--:|--:|--:|\n")
 	for _, r := range results {
 		within := ""
 		if r.p99 > 0 {
 			within = round(r.p99).String()
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %d B | %d |\n",
-			strings.ReplaceAll(r.name, "_", " "), round(r.time), within, r.bytes, r.allocations)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %d B | %d |\n",
+			strings.ReplaceAll(r.name, "_", " "), round(r.time), within, r.judge(), r.bytes, r.allocations)
 	}
 	return b.String()
 }

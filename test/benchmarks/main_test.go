@@ -15,6 +15,8 @@ const output = `goos: linux
 pkg: example
 BenchmarkApply/pool/containers=500-2    	      20	  96781932 ns/op	 8123570 B/op	   67299 allocs/op
 BenchmarkPick/8_CPUs/two-8     	  100000	      1234.5 ns/op	      4567 p99-ns/op	     100 B/op	       3 allocs/op
+BenchmarkCreateContainer/claims=0/containers=500-2 	 100 	 15000 ns/op 	 300000 p99-ns/op
+BenchmarkCreateContainer/claims=1/containers=0-2 	 100 	 15000 ns/op 	 1600000 p99-ns/op
 BenchmarkPlain 	  1	 7 ns/op
 PASS
 `
@@ -25,11 +27,13 @@ func TestRun(t *testing.T) {
 	require.NoError(t, run(strings.NewReader(output), page))
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
-	require.Contains(t, string(text), `| operation | time | 99 of 100 within | memory | allocations |
-|---|--:|--:|--:|--:|
-| Apply/pool/containers=500 | 96.8ms |  | 8123570 B | 67299 |
-| Pick/8 CPUs/two | 1.23µs | 4.57µs | 100 B | 3 |
-| Plain | 7ns |  | 0 B | 0 |
+	require.Contains(t, string(text), `| operation | time | 99 of 100 within | goal | memory | allocations |
+|---|--:|--:|--:|--:|--:|
+| Apply/pool/containers=500 | 96.8ms |  | 20ms, missed | 8123570 B | 67299 |
+| Pick/8 CPUs/two | 1.23µs | 4.57µs |  | 100 B | 3 |
+| CreateContainer/claims=0/containers=500 | 15µs | 300µs | 300µs | 0 B | 0 |
+| CreateContainer/claims=1/containers=0 | 15µs | 1.6ms | 1.5ms, missed | 0 B | 0 |
+| Plain | 7ns |  |  | 0 B | 0 |
 `)
 }
 
