@@ -124,7 +124,9 @@ type CPU struct {
 const attempts = 8
 
 // Discover reads the machine. pageSize is the base page size in bytes.
-func Discover(roots Roots, pageSize int64) (Machine, error) { return discover(roots, pageSize, Machine{}) }
+func Discover(roots Roots, pageSize int64) (Machine, error) {
+	return discover(roots, pageSize, Machine{})
+}
 
 // Reread reads the machine again. It takes sockets, cores, clusters and L3s of m if the same CPUs are online in the same NUMA nodes as in
 // m: the kernel does not change them then, and their files are most of all files. If m has warnings, Reread reads these files too, because
