@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command benchmarks reads the output of `go test -bench -benchmem` and writes it as a
-// table into a page. `make bench` calls it.
+// table into a page. `make bench` calls it. An operation that was measured several times has the medians of its numbers.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +33,7 @@ func run(in io.Reader, page string) error {
 	if err != nil {
 		return err
 	}
-	return document.Insert(page, "make bench", table(results))
+	return document.Insert(page, "make bench", table(medians(results)))
 }
 
 // result is one line of a benchmark.
@@ -80,6 +82,36 @@ func parse(in io.Reader) ([]result, error) {
 		return nil, fmt.Errorf("the output of `go test -bench` has no result")
 	}
 	return all, nil
+}
+
+// medians returns one result for each operation, in the order of the first results.
+func medians(all []result) []result {
+	var one []result
+	for _, r := range all {
+		if slices.ContainsFunc(one, func(o result) bool { return o.name == r.name }) {
+			continue
+		}
+		one = append(one, result{
+			name:        r.name,
+			time:        medianOf(all, r.name, func(r result) time.Duration { return r.time }),
+			p99:         medianOf(all, r.name, func(r result) time.Duration { return r.p99 }),
+			bytes:       medianOf(all, r.name, func(r result) int64 { return r.bytes }),
+			allocations: medianOf(all, r.name, func(r result) int64 { return r.allocations }),
+		})
+	}
+	return one
+}
+
+// medianOf returns the median of a number of an operation's results, the lower of two.
+func medianOf[N cmp.Ordered](all []result, name string, number func(result) N) N {
+	var numbers []N
+	for _, r := range all {
+		if r.name == name {
+			numbers = append(numbers, number(r))
+		}
+	}
+	slices.Sort(numbers)
+	return numbers[(len(numbers)-1)/2]
 }
 
 // nameOf returns a benchmark's name without its prefix and the number of CPUs.

@@ -37,6 +37,21 @@ func TestRun(t *testing.T) {
 `)
 }
 
+// Each number of an operation that was measured several times is the median.
+func TestRun_Medians(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.md")
+	require.NoError(t, os.WriteFile(page, []byte("<!-- written by make bench -->\n<!-- end of what make bench writes -->\n"), 0o600))
+	require.NoError(t, run(strings.NewReader(`BenchmarkA-2 1 30 ns/op 90 p99-ns/op 5 B/op 7 allocs/op
+BenchmarkB-2 1 1 ns/op
+BenchmarkA-2 1 20 ns/op 80 p99-ns/op 6 B/op 8 allocs/op
+BenchmarkB-2 1 2 ns/op
+BenchmarkA-2 1 10 ns/op 99 p99-ns/op 4 B/op 9 allocs/op
+`), page))
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "|---|--:|--:|--:|--:|--:|\n| A | 20ns | 90ns |  | 5 B | 8 |\n| B | 1ns |  |  | 0 B | 0 |\n")
+}
+
 func TestParse_Faults(t *testing.T) {
 	_, err := parse(strings.NewReader("FAIL\n"))
 	require.ErrorContains(t, err, "no result")
