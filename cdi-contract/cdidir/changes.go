@@ -77,7 +77,7 @@ func (c *Changes) Run(ctx context.Context) {
 		}
 		due := poll.C
 		if c.watching {
-			due = nil // nobody receives from the ticker then, so it wakes nobody up
+			due = nil // a ticker without a receiver wakes no thread up
 		}
 		select {
 		case <-ctx.Done():

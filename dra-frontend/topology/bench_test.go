@@ -29,7 +29,7 @@ func BenchmarkMachine(b *testing.B) {
 			require.NoError(b, err)
 		}
 	})
-	b.Run("again", func(b *testing.B) {
+	b.Run("later", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			_, err := before.Reread(roots)

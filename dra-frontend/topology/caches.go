@@ -59,8 +59,8 @@ func (m Machine) readCaches(sys source) (warnings []string) {
 	return warnings
 }
 
-// errNoCaches means that the kernel shows no cache of a CPU. Of a CPU that is coming or going the kernel shows none, while the
-// CPU is online (cacheinfo of Linux).
+// errNoCaches means that the kernel shows no cache of a CPU. While a CPU comes or goes, the kernel can call the CPU online and show no
+// cache of the CPU (drivers/base/cacheinfo.c of Linux).
 var errNoCaches = errors.New("no caches, while other CPUs have caches")
 
 // readLastLevelCaches returns for each CPU the CPUs that share its last-level
@@ -138,7 +138,7 @@ func lastLevelCache(sys source, id int) (best string, bestLevel int64, err error
 	}
 	for _, name := range slices.Backward(names) {
 		if bestLevel == 3 {
-			continue
+			break
 		}
 		kind, err := sys.text(dir + "/" + name + "/type")
 		switch {

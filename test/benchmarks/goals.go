@@ -7,13 +7,15 @@ import (
 	"time"
 )
 
-// goal is a time on a CPU that has nothing else to do: that of 99 of 100 operations where it is measured, else the mean.
+// goal bounds the time of an operation on a CPU that has nothing else to do: the time within which 99 of 100 operations are done if it
+// is measured, else the mean.
 type goal struct {
 	// operation is how the name of the benchmark begins.
 	operation string
 	limit     time.Duration
 }
 
+// goals returns all goals. The first goal whose operation fits a benchmark is the benchmark's.
 func goals() []goal {
 	return []goal{
 		{"Pick/512_CPUs/", 100 * time.Microsecond},

@@ -46,7 +46,7 @@ func Context() context.Context {
 const allLines = 1000
 
 // NewLogger returns a logger that writes JSON lines to standard error. Of the lines with one message in a second it writes the first
-// 1000, and every hundredth of the others.
+// 1000, and then every hundredth.
 func NewLogger(level zapcore.Level) (*zap.Logger, error) {
 	c := zap.NewProductionConfig()
 	c.Level = zap.NewAtomicLevelAt(level)

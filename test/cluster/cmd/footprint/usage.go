@@ -29,7 +29,7 @@ type usage struct {
 type row struct {
 	level
 	rest time.Duration
-	// of is by program; its cpu and wakes are those of rest.
+	// of is by program. CPU time and wake-ups are of the rest.
 	of map[string]usage
 }
 
