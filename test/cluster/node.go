@@ -42,7 +42,7 @@ func (c *Cluster) startMachine(i int, m qemu.Machine, fresh bool) error {
 		words = append(words, "node.init="+nodeimage.SystemdInit)
 	}
 	args := qemu.Args(m, qemu.Node{
-		Index: i, Accel: c.opts.Accel, Tap: fmt.Sprintf("tap%d", i),
+		Index: i, Accel: c.opts.Accel, InstructionClock: c.opts.InstructionClock, Tap: fmt.Sprintf("tap%d", i),
 		Kernel: c.path("image", c.Kernel(name), "vmlinuz"), Initrd: c.path("image", c.Kernel(name), "initrd"),
 		Append: strings.Join(words, " "),
 		Disk:   disk, Share: filepath.Join(dir, "share"),

@@ -27,6 +27,9 @@ type Options struct {
 
 	Systemd []string // nodes with systemd as init and cgroup driver; all other nodes have busybox and cgroupfs
 
+	// InstructionClock is for measurements: see [qemu.Node]. A node's clock falls behind the host's while the node works.
+	InstructionClock bool
+
 	Accel      string          // QEMU's -accel
 	KernelArgs string          // more words for the nodes' kernel
 	Gates      map[string]bool // feature gates, for the control plane and the kubelets

@@ -54,6 +54,16 @@ func (b *Bench) cpus(ctx context.Context) (cgroups int, sets string, err error) 
 	return cgroups, strings.TrimSpace(sets), err
 }
 
+// clock returns the node's clock: seconds since the node's start, in hundredths.
+func (b *Bench) clock(ctx context.Context) (seconds float64, err error) {
+	out, err := b.Cluster.NodeExec(ctx, b.Node, "cat /proc/uptime")
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(out, " ")
+	return strconv.ParseFloat(first, 64)
+}
+
 // spent is what both daemons on a node took since they started, in seconds.
 type spent struct {
 	// calls is how long kubelet and the runtime waited: the sum of the times of the daemons' calls.

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-driver-cpumem/dra-driver-cpumem/test/cluster/objects"
 )
 
-// Starts is how long pods took from their creation until they were ready. Pods without a claim are the control: the
+// Starts is how long pods took from their creation until they were ready, by the node's clock. Pods without a claim are the control: the
 // more containers a node has, the longer the runtime and kubelet take for every pod.
 type Starts struct {
 	Kinds  []string `json:"kinds"`  // what is compared, the control first
@@ -215,7 +215,7 @@ func inTurn(kinds []string, round int) []string {
 	return turn
 }
 
-// start measures one pod's start in seconds and what the driver's daemons spent meanwhile, and returns when all that the pod leaves
+// start measures one pod's start in seconds of the node's clock, and what the driver's daemons spent meanwhile, and returns when all that the pod leaves
 // behind is gone.
 func (b *Bench) start(ctx context.Context, kind, pod string) (seconds float64, driver spent, err error) {
 	defer func() {
@@ -228,16 +228,22 @@ func (b *Bench) start(ctx context.Context, kind, pod string) (seconds float64, d
 	if err != nil {
 		return 0, spent{}, err
 	}
-	began := time.Now()
+	began, err := b.clock(ctx)
+	if err != nil {
+		return 0, spent{}, err
+	}
 	if err := b.create(ctx, kind, pod); err != nil {
 		return 0, spent{}, err
 	}
 	if err := b.objects().Ready(ctx, pod, look); err != nil {
 		return 0, spent{}, err
 	}
-	seconds = time.Since(began).Seconds()
+	ready, err := b.clock(ctx)
+	if err != nil {
+		return 0, spent{}, err
+	}
 	after, err := b.spent(ctx)
-	return seconds, after.minus(before), err
+	return ready - began, after.minus(before), err
 }
 
 // create makes a pod of the kind. The peer's pod and claims are those of the user's file.

@@ -115,16 +115,20 @@ func (m Machine) KernelArgs() string {
 
 // Node is all else that QEMU needs for one node.
 type Node struct {
-	Index   int    // makes the network address unique
-	Accel   string // QEMU's -accel value
-	Tap     string // network interface, exists already
-	Kernel  string
-	Initrd  string
-	Disk    string // raw ext4 root
-	Share   string // directory the node sees read-only at /share
-	Console string // file
-	Monitor string // socket
-	Append  string // kernel command line
+	Index int    // makes the network address unique
+	Accel string // QEMU's -accel value
+	// InstructionClock makes the machine's clock count the instructions of its emulated CPUs, one nanosecond each: a CPU is
+	// equally fast whatever else the host does. While all CPUs are idle the clock runs like the host's. CPUs share the
+	// nanoseconds, because QEMU emulates them in turn in one thread.
+	InstructionClock bool
+	Tap              string // network interface, exists already
+	Kernel           string
+	Initrd           string
+	Disk             string // raw ext4 root
+	Share            string // directory the node sees read-only at /share
+	Console          string // file
+	Monitor          string // socket
+	Append           string // kernel command line
 }
 
 // Args returns QEMU's whole command line after the program's name.
@@ -164,6 +168,9 @@ func base(m Machine, n Node) []string {
 		cpu = "max,vendor=GenuineIntel" // on an AMD host "max" alone has no SMT siblings
 	}
 	args := []string{"-accel", n.Accel, "-cpu", cpu}
+	if n.InstructionClock {
+		args = append(args, "-icount", "shift=0,sleep=on")
+	}
 	args = append(args, m.Args()...)
 	return append(args,
 		// Memory below 4 GiB ends at 2 GiB, so that a NUMA node's memory is in one piece and a page of 1 GiB fits.

@@ -141,6 +141,9 @@ func TestArgs(t *testing.T) {
 	} {
 		require.Contains(t, args, want)
 	}
-	node.Accel = "kvm"
+	require.NotContains(t, args, "-icount")
+	node.InstructionClock = true
+	require.Contains(t, strings.Join(qemu.Args(qemu.Default(), node), " "), " -icount shift=0,sleep=on ")
+	node.InstructionClock, node.Accel = false, "kvm"
 	require.Contains(t, strings.Join(qemu.Args(qemu.Default(), node), " "), "-accel kvm -cpu host ")
 }
