@@ -116,11 +116,7 @@ func (e *Enforcer) observe(
 // wanted than those that were marked.
 func (e *Enforcer) observeOne(dir string, files []string, want tree.Cgroup, c *Container) (tree.State, error) {
 	if c != nil && c.Life.marked != nil && maps.Equal(c.Life.marked, want.Files) {
-		read := e.Mount.Contents
-		if want.Kind == tree.Pooled { // there are many, and they have few files
-			read = e.Mount.KeptContents
-		}
-		if contents, err := read(dir, files...); err == nil {
+		if contents, err := e.Mount.KeptContents(dir, files...); err == nil {
 			return tree.State{Files: contents, Written: c.Life.marked}, nil
 		}
 	}

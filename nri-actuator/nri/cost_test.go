@@ -72,6 +72,31 @@ func TestOperationsOfCalls(t *testing.T) {
 	}
 }
 
+// A comparison of everything opens the cgroups of pods and levels, and none of a container: its files stay open.
+func TestFilesStayOpen(t *testing.T) {
+	opened := func(containers int) int64 {
+		var counts testnode.Counts
+		r := newRuntime(t, t.TempDir())
+		r.mount = cgroups.NewMount(counts.Of(r.node.Hierarchy()))
+		r.connect()
+		for i := range containers {
+			env := r.node.Prepare(podA, testnode.UID(5000+i), contract.Decision{
+				CPUs: contracttest.CPUs(fmt.Sprint(4 + i)), Memory: &contract.Memory{Max: 1 << 30},
+			})
+			r.run(fmt.Sprintf("claimed%d", i), podA, env...)
+			r.run(fmt.Sprintf("pool%d", i), podA)
+		}
+		for range 2 { // the first reads marks, the second opens the files
+			require.NoError(t, r.plugin.Apply(t.Context()))
+		}
+		counts.Cgroups.Store(0)
+		require.NoError(t, r.plugin.Apply(t.Context()))
+		return counts.Cgroups.Load()
+	}
+	require.Positive(t, opened(1))
+	require.Equal(t, opened(1), opened(4))
+}
+
 // Of containers that are gone no file stays open.
 func TestFilesOfGoneContainers(t *testing.T) {
 	var counts testnode.Counts
