@@ -215,8 +215,8 @@ func inTurn(kinds []string, round int) []string {
 	return turn
 }
 
-// start measures one pod's start in seconds of the node's clock, and what the driver's daemons spent meanwhile, and returns when all that the pod leaves
-// behind is gone.
+// start measures one pod's start in seconds of the node's clock, and what the driver's daemons spent meanwhile. It returns when
+// all that the pod leaves behind is gone.
 func (b *Bench) start(ctx context.Context, kind, pod string) (seconds float64, driver spent, err error) {
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
