@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -243,7 +244,8 @@ func (b *Bench) start(ctx context.Context, kind, pod string) (seconds float64, d
 		return 0, spent{}, err
 	}
 	after, err := b.spent(ctx)
-	return ready - began, after.minus(before), err
+	// The clock has hundredths, and their difference would have more digits.
+	return math.Round(100*(ready-began)) / 100, after.minus(before), err
 }
 
 // create makes a pod of the kind. The peer's pod and claims are those of the user's file.

@@ -44,8 +44,8 @@ func TestTable(t *testing.T) {
 	text := startTable(starts())
 	for _, want := range []string{
 		"| containers | starts | no claim | claim, pool | to no claim | growth | claim, partition | to no claim | growth |",
-		"| 0 | 3 | 3.0 (2.9 to 3.1) | 4.0 (3.8 to 4.4) | **1.33** | 1.00 | 4.0 (3.9 to 4.1) | **1.33** | 1.00 |",
-		"| 40 | 2 | 3.3 (3.2 to 3.4) | 6.1 (6.0 to 8.9) | **1.85** | 1.39 | 4.4 (4.3 to 4.5) | **1.33** | 1.00 |",
+		"| 0 | 3 | 3.00 (2.90 to 3.10) | 4.00 (3.80 to 4.40) | **1.33** | 1.00 | 4.00 (3.90 to 4.10) | **1.33** | 1.00 |",
+		"| 40 | 2 | 3.30 (3.20 to 3.40) | 6.10 (6.00 to 8.90) | **1.85** | 1.39 | 4.40 (4.30 to 4.50) | **1.33** | 1.00 |",
 	} {
 		require.Contains(t, text, want)
 	}
@@ -60,8 +60,8 @@ func TestTable_Device(t *testing.T) {
 	for _, want := range []string{
 		"| containers | starts | no claim | claim of a PCI device | to no claim | claim, pool | to no claim | to a device | growth |\n" +
 			"|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
-		"| 0 | 3 | 3.0 (2.9 to 3.1) | 3.2 (3.1 to 3.3) | **1.07** | 4.0 (3.8 to 4.4) | **1.33** | **1.25** | 1.00 |",
-		"| 40 | 2 | 3.3 (3.2 to 3.4) | - | - | 6.1 (6.0 to 8.9) | **1.85** | - | 1.39 |",
+		"| 0 | 3 | 3.00 (2.90 to 3.10) | 3.20 (3.10 to 3.30) | **1.07** | 4.00 (3.80 to 4.40) | **1.33** | **1.25** | 1.00 |",
+		"| 40 | 2 | 3.30 (3.20 to 3.40) | - | - | 6.10 (6.00 to 8.90) | **1.85** | - | 1.39 |",
 	} {
 		require.Contains(t, text, want)
 	}
@@ -87,7 +87,7 @@ func TestCPUTable(t *testing.T) {
 	require.Empty(t, cpuTable(s))
 	s.Levels[1].CPU = map[string][]float64{isolation.None: {.5, 1.5}, isolation.Pool: {2, 3, 4}}
 	require.Contains(t, cpuTable(s), "| containers | no claim | claim, pool | claim, partition |\n|--:|--:|--:|--:|\n"+
-		"| 20 | 1.0 s (0.5 to 1.5) | 3.0 s (2.0 to 4.0) | - |\n")
+		"| 20 | 1000 ms (500 to 1500) | 3000 ms (2000 to 4000) | - |\n")
 	s.Kinds = []string{isolation.None, isolation.Static}
 	require.Empty(t, cpuTable(s), "this driver is not in this cluster")
 }

@@ -94,12 +94,12 @@ func (all results) text() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "![Chart: how many times as long as a pod without a claim the start of a pod with CPUs of its own takes, "+
 		"over the number of containers](%s)\n\n"+
-		"The times are seconds from a pod's creation until the pod is ready: the median (least to most) of so many *starts*. *To no claim* is "+
-		"this median divided by the median of the pods without a claim on the same row. *Growth* is *to no claim* divided by "+
-		"*to no claim* on the first row; for this driver it must not be above %.1f. *To a device* is the median divided by the median of "+
-		"the pods with a claim of a PCI device, whose driver only sets a variable of the container's environment: what Kubernetes "+
-		"takes for any claim is in both. *Part* is the time that kubelet and the runtime wait "+
-		"for this driver's daemons, divided by the median of the pods without a claim on the same row; it must not be above %.1f.\n",
+		"The times are seconds of the node's clock from a pod's creation until the pod is ready: the median (least to most) of so "+
+		"many *starts*. *To no claim* is this median divided by the median of the pods without a claim on the same row. *Growth* is "+
+		"*to no claim* divided by *to no claim* on the first row; for this driver it must not be above %.1f. *To a device* is the "+
+		"median divided by the median of the pods with a claim of a PCI device, whose driver only sets a variable of the container's "+
+		"environment: what Kubernetes takes for any claim is in both. *Part* is the time that kubelet and the runtime wait for this "+
+		"driver's daemons, divided by the median of the pods without a claim on the same row; it must not be above %.1f.\n",
 		picture, isolation.Goal, isolation.PartGoal)
 	for _, r := range all {
 		fmt.Fprintf(&text, "\n%s, on Linux %s:\n\n%s", r.Name, r.Kernel, startTable(r.Starts)+partTable(r.Starts)+cpuTable(r.Starts))

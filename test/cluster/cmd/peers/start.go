@@ -72,7 +72,7 @@ func seconds(l isolation.Level, kind string) string {
 	if !l.Has(kind) {
 		return notMeasured
 	}
-	return fmt.Sprintf(" %.1f (%.1f to %.1f) |", l.Median(kind), slices.Min(l.Seconds[kind]), slices.Max(l.Seconds[kind]))
+	return fmt.Sprintf(" %.2f (%.2f to %.2f) |", l.Median(kind), slices.Min(l.Seconds[kind]), slices.Max(l.Seconds[kind]))
 }
 
 func ratio(l isolation.Level, kind, to string) string {
@@ -130,7 +130,7 @@ func cpuTable(s isolation.Starts) string {
 				b.WriteString(notMeasured)
 				continue
 			}
-			fmt.Fprintf(&b, " %.1f s (%.1f to %.1f) |", l.MedianCPU(kind), slices.Min(times), slices.Max(times))
+			fmt.Fprintf(&b, " %.0f ms (%.0f to %.0f) |", 1000*l.MedianCPU(kind), 1000*slices.Min(times), 1000*slices.Max(times))
 		}
 		b.WriteString("\n")
 	}
