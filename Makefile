@@ -232,7 +232,7 @@ bench-churn: ## Start and remove pods with claims on a cluster, and show that no
 	LONG=1 PREVIOUS= PAGE=$(CURDIR)/docs/explanation/performance.md $(MAKE) e2e RUN='^TestChurn$$' E2E_FLAGS='-parallel 4'
 
 .PHONY: bench-peers
-bench-peers: ## Compare starts of pods with those of kubelet's static policy and of the driver in PEER (root, Debian; three hours); writes docs/explanation/isolation-report.md
+bench-peers: ## Compare starts of pods with those of kubelet's static policy and of the driver in PEER (root, Debian; hours); writes docs/explanation/isolation-report.md
 	@. test/cluster/images.sh; IMAGES_DIR=$(CURDIR)/_output/bench-images build_images $(CURDIR) bench; \
 	peer=$(if $(PEER),$$(realpath -s "$(PEER)")) && cd test/cluster && GOWORK=off go run ./cmd/peers -images "$$IMAGES" -tag bench \
 		-logs $(CURDIR)/_output/bench-logs -levels $(LEVELS) -repetitions $(REPETITIONS) -peer "$$peer" -only "$(ONLY)"

@@ -14,9 +14,9 @@ import (
 	contract "github.com/dra-driver-cpumem/dra-driver-cpumem/cdi-contract"
 )
 
-// maxKept bounds the files that stay open. An open file takes about 5 KiB of the kernel's memory, which the kernel
-// charges to the process.
-const maxKept = 4096
+// maxKept bounds the files that stay open. It is above the number of files of 500 containers with claims. An open file takes
+// about 5 KiB of the kernel's memory, which the kernel charges to the process.
+const maxKept = 8192
 
 // kept are open files, by the cgroup's directory and the file's name. A read of one is one system call, where a
 // read by name takes five. A read gives what the kernel has at that moment, as a read by name does (I1).
@@ -66,7 +66,7 @@ func (m *Mount) ReadKept(dir, file string) (string, error) {
 	return content, nil
 }
 
-// KeptContents is Contents for files that are read again and again: as with ReadKept, the files stay open.
+// KeptContents returns the contents of those of the files that exist. It reads no marks. As with ReadKept, the files stay open.
 func (m *Mount) KeptContents(dir string, files ...string) (contract.Files, error) {
 	contents := make(contract.Files, len(files))
 	var unread []string

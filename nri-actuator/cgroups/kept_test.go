@@ -112,7 +112,7 @@ func TestKeptContentsOfManyFiles(t *testing.T) {
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	for name, c := range map[string]struct{ descriptors, most uint64 }{
 		"few descriptors":                 {256, 128},
-		"the descriptors that a test has": {limit.Cur, min(4096, limit.Cur/2)},
+		"the descriptors that a test has": {limit.Cur, min(8192, limit.Cur/2)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: c.descriptors, Max: limit.Max}))

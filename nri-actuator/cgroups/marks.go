@@ -60,26 +60,6 @@ func (m *Mount) Observe(dir string, files ...string) (tree.State, error) {
 	return state, errors.Join(errs...)
 }
 
-// Contents returns the contents of those of the files that exist. It reads no marks.
-func (m *Mount) Contents(dir string, files ...string) (contract.Files, error) {
-	d, err := m.open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	contents := make(contract.Files, len(files))
-	for _, file := range files {
-		content, err := read(d, file)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, m.explain(dir, file, err)
-		}
-		if err == nil {
-			contents[file] = content
-		}
-	}
-	return contents, nil
-}
-
 // readMarks reads all marks. A file whose marks cannot be read counts as unreadable: its
 // former value would be lost.
 func (m *Mount) readMarks(d Cgroup, dir string, files []string, state *tree.State) error {

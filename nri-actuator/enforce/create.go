@@ -269,6 +269,6 @@ func (e *Enforcer) applyWaiting(ctx context.Context, c *Container) error {
 // hasFiles reports whether the container's cgroup has the contents of the decision.
 func (e *Enforcer) hasFiles(c *Container, d contract.Decision) bool {
 	want := tree.ContainerFiles(d)
-	contents, err := e.Mount.Contents(c.Cgroups.Dir, slices.Collect(maps.Keys(want))...)
+	contents, err := e.Mount.KeptContents(c.Cgroups.Dir, slices.Collect(maps.Keys(want))...)
 	return err == nil && hasAll(contents, want)
 }

@@ -87,7 +87,9 @@ func (e *Enforcer) observe(
 			files = []string{contract.FileExclusive, contract.FilePartition}
 		}
 		for file := range want.Files {
-			files = append(files, file)
+			if !slices.Contains(files, file) {
+				files = append(files, file)
+			}
 		}
 		state, err := e.observeOne(dir, files, want, containers[dir])
 		r.add(dir, err)

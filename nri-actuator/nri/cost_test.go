@@ -72,7 +72,8 @@ func TestOperationsOfCalls(t *testing.T) {
 	}
 }
 
-// A comparison of everything opens the cgroups of pods and levels, and none of a container: its files stay open.
+// A comparison of everything opens the cgroups of pods and levels, and no cgroup of a container, because the files of containers
+// stay open.
 func TestFilesStayOpen(t *testing.T) {
 	opened := func(containers int) int64 {
 		var counts testnode.Counts

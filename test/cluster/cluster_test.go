@@ -164,6 +164,10 @@ func TestControlPlaneFlags(t *testing.T) {
 	require.Contains(t, flags["kube-scheduler"], "--kubeconfig=/d/run/control-plane/scheduler.kubeconfig")
 	require.Subset(t, flags["kube-scheduler"], []string{"--bind-address=0.0.0.0", "--v=4"})
 	require.NotContains(t, flags["kube-scheduler"], "--bind-address=127.0.0.1")
+	const grace = "--node-monitor-grace-period=1h"
+	require.NotContains(t, flags["kube-controller-manager"], grace)
+	opts.InstructionClock = true
+	require.Contains(t, New("/d", opts).controlPlaneFlags()["kube-controller-manager"], grace)
 }
 
 func TestSourceKey(t *testing.T) {

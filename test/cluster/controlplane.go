@@ -79,6 +79,10 @@ func (c *Cluster) controlPlaneFlags() map[string][]string {
 			"feature-gates": strings.Join(gates, ","),
 		},
 	}
+	if c.opts.InstructionClock {
+		// A node's clock falls behind the host's, so that its heartbeats come late by the host's clock.
+		all["kube-controller-manager"]["node-monitor-grace-period"] = "1h"
+	}
 	rendered := map[string][]string{}
 	for name, m := range all {
 		maps.Copy(m, c.opts.Flags[name])

@@ -113,7 +113,7 @@ func (s Starts) Ratio(kind string, level int) float64 {
 // PerPod is how many containers without a claim one pod has: the kubelet bounds pods, not containers.
 const PerPod = 10
 
-// look is the interval at which a start is checked, and so the resolution of the times.
+// look is the interval at which a start is checked, by the host's clock. A time by the node's clock can be that much too long.
 const look = 50 * time.Millisecond
 
 // Starts measures the kinds, the control first, in turn at each level. The levels must rise and be multiples of PerPod. After an
@@ -244,7 +244,7 @@ func (b *Bench) start(ctx context.Context, kind, pod string) (seconds float64, d
 		return 0, spent{}, err
 	}
 	after, err := b.spent(ctx)
-	// The clock has hundredths, and their difference would have more digits.
+	// The clock has hundredths of a second. A difference of two floating-point numbers would have more digits.
 	return math.Round(100*(ready-began)) / 100, after.minus(before), err
 }
 

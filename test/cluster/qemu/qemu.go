@@ -117,9 +117,9 @@ func (m Machine) KernelArgs() string {
 type Node struct {
 	Index int    // makes the network address unique
 	Accel string // QEMU's -accel value
-	// InstructionClock makes the machine's clock count the instructions of its emulated CPUs, one nanosecond each: a CPU is
-	// equally fast whatever else the host does. While all CPUs are idle the clock runs like the host's. CPUs share the
-	// nanoseconds, because QEMU emulates them in turn in one thread.
+	// InstructionClock makes the machine's clock count the instructions of its emulated CPUs, one nanosecond each. By this clock a
+	// CPU is equally fast, whatever else the host does. While all CPUs are idle the clock goes with the host's. The clock adds up
+	// the instructions of all CPUs, because QEMU emulates them in turn in one thread.
 	InstructionClock bool
 	Tap              string // network interface, exists already
 	Kernel           string
@@ -169,6 +169,8 @@ func base(m Machine, n Node) []string {
 	}
 	args := []string{"-accel", n.Accel, "-cpu", cpu}
 	if n.InstructionClock {
+		// With sleep=on idle CPUs sleep as long as on the host. With off the clock would jump to the next timer. Older manuals of
+		// QEMU have the two the wrong way round.
 		args = append(args, "-icount", "shift=0,sleep=on")
 	}
 	args = append(args, m.Args()...)

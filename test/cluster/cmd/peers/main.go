@@ -107,8 +107,6 @@ func contenders(b *bench.Bench, peer string) ([]contender, error) {
 		s := cluster.Defaults()
 		s.Machine, s.Kernel = machine, cluster.KernelNewest
 		s.InstructionClock = true
-		// By the host's clock the node's heartbeats come late.
-		s.Flags = map[string]map[string]string{"kube-controller-manager": {"node-monitor-grace-period": "1h"}}
 		return s
 	}
 	static := options()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -146,8 +147,10 @@ func ownedOf(s isolation.Starts) []string {
 func drawCosts(all []isolation.Starts) string {
 	p := svg.Begin(width, height, "What CPUs of its own cost a pod when it starts beside many containers")
 	most, furthest := 1.2, 1.0
+	levels := make(map[int]bool)
 	for _, s := range all {
 		for _, l := range s.Levels {
+			levels[l.Containers] = true
 			furthest = max(furthest, float64(l.Containers))
 			for _, kind := range ownedOf(s) {
 				most = max(most, l.Cost(kind, isolation.None))
@@ -164,9 +167,9 @@ func drawCosts(all []isolation.Starts) string {
 		p.Rule(left, y(v), width-right, y(v), svg.Light, "")
 		p.Text(left-6, y(v)+4, "end", svg.Grey, "", fmt.Sprintf("%g", v))
 	}
-	for _, l := range all[0].Levels {
-		p.Rule(x(float64(l.Containers)), height-bottom, x(float64(l.Containers)), height-bottom+4, svg.Grey, "")
-		p.Text(x(float64(l.Containers)), height-bottom+17, "middle", svg.Grey, "", fmt.Sprint(l.Containers))
+	for _, n := range slices.Sorted(maps.Keys(levels)) {
+		p.Rule(x(float64(n)), height-bottom, x(float64(n)), height-bottom+4, svg.Grey, "")
+		p.Text(x(float64(n)), height-bottom+17, "middle", svg.Grey, "", fmt.Sprint(n))
 	}
 	p.Text((left+width-right)/2, height-10, "middle", svg.Grey, "", "containers without a claim on the node (emulated machine)")
 	p.Upwards(16, (top+height-bottom)/2, svg.Grey, "times a pod without a claim")
