@@ -81,7 +81,7 @@ func newUp(at where) *cobra.Command {
 	f.StringSliceVar(&backports, "backports", nil, "`nodes` that boot the kernel of Debian's backports whatever --kernel says")
 	f.StringSliceVar(&o.Systemd, "systemd", nil, "`nodes` whose init and cgroup driver is systemd instead of busybox and cgroupfs")
 	f.StringVar(&o.Accel, "accel", o.Accel, "QEMU's accelerator; `kvm` where it works")
-	f.BoolVar(&o.InstructionClock, "instruction-clock", false, "the nodes' clocks count instructions: for measurements on a host with other work; not with kvm")
+	f.BoolVar(&o.InstructionClock, "instruction-clock", false, "for measurements: the nodes' clocks count instructions; not with kvm")
 	f.StringVar(&o.KernelArgs, "kernel-args", o.KernelArgs, "more words for the nodes' kernel")
 	f.StringVar(&gates, "feature-gates", "", "gates of control plane and kubelet: A=true,B=false")
 	f.StringVar(&o.RuntimeConfig, "runtime-config", o.RuntimeConfig, "more API versions: group/version=true,...")
