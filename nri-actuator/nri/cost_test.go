@@ -36,10 +36,7 @@ func TestOperationsOfCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			operations := func(containers int) float64 {
-				var counts testnode.Counts
-				r := newRuntime(t, t.TempDir())
-				r.mount = cgroups.NewMount(counts.Of(r.node.Hierarchy()))
-				r.connect()
+				r, counts := countedRuntime(t)
 				for i := range containers {
 					r.run(fmt.Sprintf("c%03d", i), testnode.UID(1000+i/5))
 				}
@@ -72,14 +69,21 @@ func TestOperationsOfCalls(t *testing.T) {
 	}
 }
 
+// countedRuntime returns a runtime and the number of its actuator's operations on cgroups.
+func countedRuntime(t *testing.T) (*runtime, *testnode.Counts) {
+	t.Helper()
+	counts := new(testnode.Counts)
+	r := newRuntime(t, t.TempDir())
+	r.mount = cgroups.NewMount(counts.Of(r.node.Hierarchy()))
+	r.connect()
+	return r, counts
+}
+
 // A comparison of everything opens the cgroups of pods and levels, and no cgroup of a container, because the files of containers
 // stay open.
 func TestFilesStayOpen(t *testing.T) {
 	opened := func(containers int) int64 {
-		var counts testnode.Counts
-		r := newRuntime(t, t.TempDir())
-		r.mount = cgroups.NewMount(counts.Of(r.node.Hierarchy()))
-		r.connect()
+		r, counts := countedRuntime(t)
 		for i := range containers {
 			env := r.node.Prepare(podA, testnode.UID(5000+i), contract.Decision{
 				CPUs: contracttest.CPUs(fmt.Sprint(4 + i)), Memory: &contract.Memory{Max: 1 << 30},
@@ -100,10 +104,7 @@ func TestFilesStayOpen(t *testing.T) {
 
 // Of containers that are gone no file stays open.
 func TestFilesOfGoneContainers(t *testing.T) {
-	var counts testnode.Counts
-	r := newRuntime(t, t.TempDir())
-	r.mount = cgroups.NewMount(counts.Of(r.node.Hierarchy()))
-	r.connect()
+	r, counts := countedRuntime(t)
 	c := r.run("c", podA)
 	for range 2 {
 		require.NoError(t, r.plugin.Apply(t.Context()))
